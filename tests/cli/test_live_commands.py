@@ -445,6 +445,17 @@ def test_cluster_shows_alarms_first_and_servers_that_take_no_work(
     }
 
 
+def test_servers_are_lines_in_the_format_that_is_wanted(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("gpu1", "gpu2"):
+        fake.view.servers.add(name=name, agent=name, type="v100", accelerators=2, free=1, state="connected", jobs=["3"])
+    assert printed(capsys, "cluster", "--format", "{server}:{free}/{accelerators}:{jobs}") == "gpu1:1/2:3\ngpu2:1/2:3\n"
+    told = refusal(capsys, "cluster", "--format", "server,nam")
+    assert "there is no column 'nam'" in told
+    assert "free_cpus" in told
+
+
 def test_draining_says_what_happens_to_which_jobs_and_when(
     fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gavel.cli.formats import Cells, Format, check_format, print_formatted
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import console, number, print_json, styled, table
 from gavel.cli.words import span
+from gavel.client.quantities import size
 from gavel.client.views import ClusterView, ServerView
 
 if TYPE_CHECKING:
@@ -17,12 +19,20 @@ if TYPE_CHECKING:
 STYLES = {"away": "yellow", "draining": "yellow", "drained": "dim", "lost": "red"}
 
 
-def cluster_command(scheduler: SchedulerOption = None, as_json: AsJson = False) -> None:
-    """Show servers, types, the policy and the current round."""
+def cluster_command(scheduler: SchedulerOption = None, form: Format = None, as_json: AsJson = False) -> None:
+    """Show servers, types, the policy and the current round.
+
+    With --format, a line for each server, for example: gavel cluster --format server,free
+    """
+    if form is not None:
+        check_format(form, as_json=as_json, cells=CELLS)
     with connect(scheduler) as client:
         address, view = client.address, client.cluster()
     if as_json:
         print_json(view.document())
+        return
+    if form is not None:
+        print_formatted(form, view.servers, CELLS)
         return
     out = console()
     for alarm in view.alarms:
@@ -107,3 +117,21 @@ def _reason(server: ServerView, now: float) -> str:
     if server.state == "away":
         return f"last heard {span(now - server.last_heard)} ago"
     return server.reason
+
+
+CELLS: Cells = {
+    "server": lambda server, _: server.name,
+    "agent": lambda server, _: server.agent,
+    "type": lambda server, _: server.type,
+    "accelerators": lambda server, _: str(server.accelerators),
+    "free": lambda server, _: str(server.free),
+    "state": lambda server, _: server.state,
+    "reason": _reason,
+    "jobs": lambda server, _: ",".join(server.jobs),
+    "cpus": lambda server, _: f"{server.cpus:.4g}",
+    "free_cpus": lambda server, _: f"{server.free_cpus:.4g}",
+    "memory": lambda server, _: size(server.memory_bytes),
+    "free_memory": lambda server, _: size(server.free_memory_bytes),
+    "accelerator_memory": lambda server, _: size(server.accelerator_memory_bytes),
+}
+"""Columns of `--format`; each line is a server."""

@@ -1,4 +1,4 @@
-"""`--format`: jobs as lines for scripts, by a list of columns or by a template such as '{id} {name}'."""
+"""`--format`: jobs and servers as lines for scripts, by a list of columns or a template such as '{id} {name}'."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from string import Formatter
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gavel.cli.words import clock, done, label, lasted, printable, said_command, span, steps, tags, where
 from gavel.client.field_checks import nearest, shortened
 from gavel.client.quantities import duration, size
-from gavel.client.views import JobView
 from gavel.errors import InputError
 
-Cell = Callable[[JobView, float], str]
-CELLS: Mapping[str, Cell] = {
+Cells = Mapping[str, Callable[[Any, float], str]]
+"""By column: its text for a record at a given time."""
+CELLS: Cells = {
     "id": lambda job, _: job.id,
     "name": lambda job, _: label(job),
     "user": lambda job, _: job.request.user,
@@ -68,18 +68,18 @@ Format = Annotated[
 ]
 
 
-def check_format(text: str, *, as_json: bool, watch: bool = False) -> None:
+def check_format(text: str, *, as_json: bool, watch: bool = False, cells: Cells = CELLS) -> None:
     """Refuse a format with an unknown column, or beside another way to print, before the scheduler is asked."""
     if as_json or watch:
         raise InputError(f"--format and {'--json' if as_json else '--watch'} do not go together; leave one of them out")
     for name in _columns(text):
-        if name not in CELLS:
-            raise InputError(f"--format: there is no column {shortened(name)}; {_hint(name)}")
+        if name not in cells:
+            raise InputError(f"--format: there is no column {shortened(name)}; {_hint(name, cells)}")
 
 
-def _hint(name: str) -> str:
-    near = nearest(name, CELLS)
-    return near if near.startswith("there are") else f"{near} There are: {', '.join(CELLS)}"
+def _hint(name: str, cells: Cells) -> str:
+    near = nearest(name, cells)
+    return near if near.startswith("there are") else f"{near} There are: {', '.join(cells)}"
 
 
 def _columns(text: str) -> list[str]:
@@ -100,15 +100,15 @@ def _columns(text: str) -> list[str]:
 _LAYOUT = re.compile(r"[<>^]?[1-9]\d{0,2}")
 
 
-def print_formatted(text: str, jobs: Sequence[JobView]) -> None:
-    for line in formatted(text, jobs, time.time()):
+def print_formatted(text: str, records: Sequence[Any], cells: Cells = CELLS) -> None:
+    for line in formatted(text, records, time.time(), cells):
         print(line)
 
 
-def formatted(text: str, jobs: Sequence[JobView], now: float) -> Iterator[str]:
+def formatted(text: str, records: Sequence[Any], now: float, cells: Cells = CELLS) -> Iterator[str]:
     """The lines: with headers for a list of columns, without for a template."""
     columns = _columns(text)
-    rows = [[_cell(name, job, now) for name in columns] for job in jobs]
+    rows = [[printable(" ".join(cells[name](each, now).split())) for name in columns] for each in records]
     if "{" in text or "}" in text:
         pattern = re.sub(r"\\[tn\\]", lambda found: _ESCAPES[found[0]], text)
         for row in rows:
@@ -121,10 +121,6 @@ def formatted(text: str, jobs: Sequence[JobView], now: float) -> Iterator[str]:
     for row in table:
         padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
         yield "  ".join(padded).rstrip()
-
-
-def _cell(name: str, job: JobView, now: float) -> str:
-    return printable(" ".join(CELLS[name](job, now).split()))
 
 
 def _clock(seconds: float | None) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from gavel.cli.formats import Format, check_format
 from gavel.cli.options import AsJson
 from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect
 from gavel.cli.selecting import Everything, Mine, Names, OfUser, Places, States, Tags, concerned, selection_of
@@ -28,6 +29,7 @@ def wait_command(
     ] = None,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
+    form: Format = None,
     as_json: AsJson = False,
 ) -> int:
     """Wait until jobs have finished.
@@ -36,6 +38,8 @@ def wait_command(
     when it begins are waited for. It continues through restarts of the scheduler.
     """
     seconds = None if timeout is None else _seconds(timeout)
+    if form is not None:
+        check_format(form, as_json=as_json)
     with connect(scheduler, patience) as client:
         selection = selection_of(client, jobs, names=names, tags=tags, state=state, user=user, mine=mine)
         whole = bool(selection.arrays)  # an array is waited for as a whole
@@ -46,7 +50,7 @@ def wait_command(
             lambda job: not job.finished or (whole and job.request.array_id in selection.arrays),
             everything=everything,
         )
-        return wait_for(client, [job.id for job in chosen], timeout=seconds, as_json=as_json)
+        return wait_for(client, [job.id for job in chosen], timeout=seconds, as_json=as_json, form=form)
 
 
 def _seconds(text: str) -> float:

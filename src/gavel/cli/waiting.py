@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gavel.cli.formats import print_formatted
 from gavel.cli.logs import print_output
 from gavel.cli.remote import interruptible
 from gavel.cli.render import console, print_json
@@ -22,7 +23,9 @@ REST_SECONDS = 0.2
 """Minimum time between two lines of progress."""
 
 
-def wait_for(client: Client, ids: Sequence[str], *, timeout: float | None = None, as_json: bool) -> int:
+def wait_for(
+    client: Client, ids: Sequence[str], *, timeout: float | None = None, as_json: bool, form: str | None = None
+) -> int:
     """Wait until all jobs finish and show how they ended; the exit code is 0 only if all completed."""
     try:
         with interruptible():
@@ -34,15 +37,21 @@ def wait_for(client: Client, ids: Sequence[str], *, timeout: float | None = None
         raise GavelError(f"{error}; {left_behind(ids)}") from None
     if as_json:
         print_json({"ids": list(ids), "jobs": [job.document() for job in over]})
+    elif form is not None:
+        print_formatted(form, over)
     else:
-        from gavel.cli.folding import folded  # noqa: PLC0415 - as below
-        from gavel.cli.job_table import job_table  # noqa: PLC0415 - loads the library that draws
-
-        shown = console()
-        rows = folded(over) if len(over) > 1 else over
-        shown.print(job_table(rows, time.time(), shown.width).drawn)
-        shown.print(summary(over), style="dim")
+        _draw(over)
     return 0 if all(job.state is JobState.COMPLETED for job in over) else 1
+
+
+def _draw(over: Sequence[JobView]) -> None:
+    from gavel.cli.folding import folded  # noqa: PLC0415 - as below
+    from gavel.cli.job_table import job_table  # noqa: PLC0415 - loads the library that draws
+
+    shown = console()
+    rows = folded(over) if len(over) > 1 else over
+    shown.print(job_table(rows, time.time(), shown.width).drawn)
+    shown.print(summary(over), style="dim")
 
 
 def _watched(client: Client, ids: Sequence[str], timeout: float | None) -> list[JobView]:
