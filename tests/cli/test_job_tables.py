@@ -77,8 +77,9 @@ def test_an_array_is_one_row_with_all_its_jobs_counted_and_fits_80_columns(
 
 
 def test_arrays_unfold_where_jobs_are_named_or_it_is_wanted(
-    array: FakeScheduler, capsys: pytest.CaptureFixture[str]
+    array: FakeScheduler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "250")  # nothing is cut
     assert len(printed(capsys, "jobs", "a1").splitlines()) == 102
     assert len(printed(capsys, "jobs", "--unfold", "--all").splitlines()) == 103
     assert len(printed(capsys, "jobs", "a1.3-7", "--state", "failed,running").splitlines()) == 7

@@ -163,7 +163,7 @@ def test_every_attribute_is_dumped_or_follows_from_the_rest() -> None:
     plain = {"_combos", "_target", "_declined", "_seconds", "_prices"}
     assert vars(Priorities()).keys() == plain | {"knows_speeds", "price_aware", "_steady", "_index"}
     pool = {"_size", "_figures", "_with_free", "_free", "_shared", "_closed"}
-    assert vars(ServerPool()).keys() == pool | {"capacity", "free"}
+    assert vars(ServerPool()).keys() == pool | {"capacity", "free", "_columns"}
 
 
 def asked() -> tuple[Scheduler, Solve]:
