@@ -57,6 +57,7 @@ class Access:
         self.turn = asyncio.Lock()
         """Held while a change of accounts is checked and written."""
         self._write = write
+        self._flushing = asyncio.Lock()
 
     @property
     def accounts(self) -> Accounts | None:
@@ -101,9 +102,10 @@ class Access:
         return await asyncio.shield(working)
 
     async def flush(self) -> None:
-        """Write what waits for the audit."""
-        if (write := self.trail.due()) is not None:
-            await self._write([write])
+        """Write what waits for the audit; what another flush is writing has been written then, too."""
+        async with self._flushing:
+            if (write := self.trail.due()) is not None:
+                await self._write([write])
 
     def end_streams(self, invalid: Callable[[Caller], bool]) -> None:
         """End the open streams of callers that may no longer call."""
